@@ -169,6 +169,11 @@ impl Learner {
         matches!(self.stage, Stage::Snapping { .. })
     }
 
+    /// Returns whether it has reached the stream of new entries.
+    pub(crate) fn is_synced(&self) -> bool {
+        matches!(self.stage, Stage::Streaming(Stream { opening: None, is_led: true, .. }))
+    }
+
     /// Returns the last entry it is known to hold durably.
     pub(crate) fn acked(&self) -> Zxid {
         if let Stage::Streaming(stream) = &self.stage { stream.acked } else { Zxid::ZERO }

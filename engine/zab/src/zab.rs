@@ -2,7 +2,7 @@
 
 use crate::appends::Appends;
 use crate::discovery::{Promise, Prospect};
-use crate::peer::{Peer, Stage, Stream};
+use crate::peer::{Learner, Peer};
 use crate::sent_by_disk::SentByDisk;
 use crate::synchronization::Learning;
 use crate::{
@@ -321,10 +321,14 @@ impl Zab {
         let leads = self.role == Role::Leading;
         let learners =
             self.peers.iter().filter_map(move |peer| peer.learner.as_ref().filter(|_| leads).map(|l| (peer.id, l)));
-        learners.map(|(id, learner)| {
-            let is_synced = matches!(learner.stage, Stage::Streaming(Stream { opening: None, is_led: true, .. }));
-            (id, learner.acked(), is_synced)
-        })
+        learners.map(|(id, learner)| (id, learner.acked(), learner.is_synced()))
+    }
+
+    /// Returns whether this server and the synchronized learners for which `holds` is true form a
+    /// quorum; `false` unless it leads.
+    pub fn is_quorum_of_learners(&self, holds: impl Fn(ServerId) -> bool) -> bool {
+        let is_synced = |peer: &Peer| peer.learner.as_ref().is_some_and(Learner::is_synced);
+        self.role == Role::Leading && self.is_quorum(true, |peer| is_synced(peer) && holds(peer.id))
     }
 
     /// Returns the disk of this server, or of a peer with a live link.

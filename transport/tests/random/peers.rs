@@ -120,6 +120,7 @@ pub(crate) fn message(random: &mut Random, kind: Kind) -> Option<PeerMessage> {
             refusal: *random.pick(&[
                 None,
                 Some(Refusal::ReadOnly),
+                Some(Refusal::LogFull),
                 Some(Refusal::Shortage(Shortage::Bound)),
                 Some(Refusal::Other),
             ]),

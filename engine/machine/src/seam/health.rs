@@ -3,7 +3,13 @@
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::Role;
 
-/// A server's own report of its health; for display only.
+/// Why a leader with room refuses writes, for an operator.
+pub(crate) const QUORUM_LACKS_ROOM: &str = "fewer than a quorum of the voters have room";
+
+/// A server's own report of its health.
+///
+/// It is for display, with one exception: a leader refuses writes if fewer than a quorum of the
+/// voters have room.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Health {
     /// Its role; looking while it does not serve.
@@ -42,20 +48,37 @@ pub enum Refusal {
     ReadOnly,
     /// The log cannot be written.
     Log,
-    /// The last checkpoint failed or hangs, and log or memory is full without it.
+    /// The log cannot grow, because the disk is full or as full as allowed.
+    LogFull,
+    /// The last checkpoint failed, and log or memory is full without it.
     Checkpoint,
+    /// The present checkpoint does not end, and log or memory is full without it.
+    CheckpointHangs,
     /// A reason from a later release.
     Other,
 }
 
 impl Refusal {
+    /// Returns whether the server has no room for an entry, except in the space that deletes need.
+    ///
+    /// A checkpoint that does not end does not count: for its own one, a leader lets writes wait,
+    /// and refuses none.
+    pub(crate) const fn lacks_room(self) -> bool {
+        match self {
+            Self::Shortage(_) | Self::ReadOnly | Self::Log | Self::LogFull | Self::Checkpoint => true,
+            Self::CheckpointHangs | Self::Other => false,
+        }
+    }
+
     /// Returns the reason, for an operator.
     pub fn why(self) -> &'static str {
         match self {
             Self::Shortage(shortage) => shortage.why(),
             Self::ReadOnly => "the disk is read-only",
             Self::Log => "the log cannot be written",
-            Self::Checkpoint => "the last checkpoint failed or hangs, and log or memory is full without it",
+            Self::LogFull => "the disk is full, and the log cannot grow",
+            Self::Checkpoint => "the last checkpoint failed, and log or memory is full without it",
+            Self::CheckpointHangs => "a checkpoint does not end, and log or memory is full without it",
             Self::Other => "this release does not know the reason",
         }
     }

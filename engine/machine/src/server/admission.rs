@@ -1,7 +1,7 @@
 //! Admission control: room for one more entry in memory and in the log.
 
 use super::Server;
-use crate::seam::health::Refusal;
+use crate::seam::health::{QUORUM_LACKS_ROOM, Refusal};
 use crate::txn::{Op, Txn};
 use zoolet_model::{Class, Request, WriteOp};
 use zoolet_zab::{Mutation, mutation};
@@ -88,7 +88,7 @@ impl Server {
         if self.upkeep.log_stalled.is_some() {
             return Admission::Refuse;
         }
-        if need == Need::Write && self.upkeep.shortage().is_some() {
+        if need == Need::Write && (self.upkeep.shortage().is_some() || self.quorum_lacks_room()) {
             return Admission::Refuse;
         }
         // Session entries are small and their number is bounded: other clients' large writes must
@@ -146,7 +146,11 @@ impl Server {
     pub fn refusing_writes(&self) -> Option<&'static str> {
         match self.admission(Need::Write) {
             Admission::Go | Admission::Wait => None,
-            Admission::Refuse => Some(self.refusal().unwrap_or(Refusal::Checkpoint).why()),
+            Admission::Refuse => Some(match self.refusal() {
+                Some(refusal) => refusal.why(),
+                None if self.quorum_lacks_room() => QUORUM_LACKS_ROOM,
+                None => Refusal::Checkpoint.why(),
+            }),
         }
     }
 

@@ -1,9 +1,11 @@
-//! Health reports between servers, so that an operator may ask any of them. The protocol does not
-//! depend on these reports.
+//! Health reports between servers, so that an operator may ask any of them.
+//!
+//! Zab does not depend on these reports. A leader's admission of writes does: see
+//! `quorum_lacks_room`.
 
 use super::Server;
 use crate::seam::health::Health;
-use crate::seam::health::{DiskTroubles, Refusal};
+use crate::seam::health::{DiskTroubles, Refusal, Shortage};
 use crate::seam::peer::PeerMessage;
 use crate::status::{MemberStatus, SILENT_MS};
 use std::collections::BTreeMap;
@@ -186,18 +188,43 @@ impl Server {
         self.zab.learners().find(|(id, ..)| *id == learner).map_or(Zxid::ZERO, |(_, acked, _)| acked)
     }
 
+    /// Returns whether fewer than a quorum of the voters have room, as far as this leader knows.
+    ///
+    /// Without a quorum, no entry is committed. A follower persists every proposal, on a full disk
+    /// too, and takes the space from its reserve. Once that is used up it acknowledges nothing, not
+    /// even the deletes that would free space. So a leader stops such writes when a server without
+    /// room must acknowledge them. A follower reports a shortage when its own writes would be
+    /// refused if it led: its reserve is still there then, and has room for entries in flight.
+    ///
+    /// A voter that is down or not synchronized acknowledges nothing, so it counts as one without
+    /// room. As long as no voter reports a lack of room, there is nothing to protect.
+    pub(super) fn quorum_lacks_room(&self) -> bool {
+        let is_voter = |id: ServerId| self.zab.config().voters().any(|voter| voter.id == id);
+        let lacks_room = |(health, _): &(Health, u64)| health.refusal.is_some_and(Refusal::lacks_room);
+        let has_room = |id| self.healths.heard.get(&id).is_some_and(|heard| !lacks_room(heard));
+        self.healths.heard.iter().any(|(&id, heard)| lacks_room(heard) && is_voter(id))
+            && self.leads()
+            && !self.zab.is_quorum_of_learners(has_room)
+    }
+
     /// Returns why this server would refuse writes, or hold them for long, if it led.
     ///
     /// `None` means that it would accept writes, or let them wait for a while.
     pub fn refusal(&self) -> Option<Refusal> {
         if let Some(stall) = self.upkeep.log_stalled {
-            return Some(if stall.is_read_only { Refusal::ReadOnly } else { Refusal::Log });
+            return Some(match self.upkeep.shortage() {
+                _ if stall.is_read_only => Refusal::ReadOnly,
+                Some(Shortage::Disk | Shortage::Bound) => Refusal::LogFull,
+                Some(Shortage::Memory) | None => Refusal::Log,
+            });
         }
         if let Some(shortage) = self.upkeep.shortage() {
             return Some(Refusal::Shortage(shortage));
         }
-        let fails = self.upkeep.is_checkpoint_failing() && self.is_full(super::admission::Need::Write);
-        (fails || self.upkeep.is_checkpoint_hanging(self.now.mono_ms)).then_some(Refusal::Checkpoint)
+        if self.upkeep.is_checkpoint_failing() && self.is_full(super::admission::Need::Write) {
+            return Some(Refusal::Checkpoint);
+        }
+        self.upkeep.is_checkpoint_hanging(self.now.mono_ms).then_some(Refusal::CheckpointHangs)
     }
 }
 

@@ -150,7 +150,7 @@ impl Lag {
 impl DiskSummary {
     /// Returns whether a resource is used up to its reserve: only deletions are admitted.
     pub fn is_full(self) -> bool {
-        self.lack.is_some() || matches!(self.refusal, Some(Refusal::Shortage(_)))
+        self.lack.is_some() || matches!(self.refusal, Some(Refusal::Shortage(_) | Refusal::LogFull))
     }
 
     /// Returns whether the disk cannot be relied on.
@@ -158,7 +158,10 @@ impl DiskSummary {
     /// It takes no writes for another reason than a shortage, does not answer, lost the data
     /// directory, or has damaged data.
     pub fn is_failing(self) -> bool {
-        let refuses = matches!(self.refusal, Some(Refusal::ReadOnly | Refusal::Log | Refusal::Checkpoint));
+        let refuses = matches!(
+            self.refusal,
+            Some(Refusal::ReadOnly | Refusal::Log | Refusal::Checkpoint | Refusal::CheckpointHangs)
+        );
         refuses || self.troubles.iter().any(DiskTrouble::costs_a_server)
     }
 }

@@ -17,7 +17,7 @@ use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, Serv
 use zoolet_sim::client::NOW;
 use zoolet_sim::disk::SimDisk;
 use zoolet_store::base::{Base, BaseReader};
-use zoolet_store::log::{Log, ReadError};
+use zoolet_store::log::{AppendError, Log, ReadError};
 use zoolet_store::{Reserve, SnapshotSink, SnapshotSource, Store, Strategy};
 use zoolet_zab::{Config, Timing};
 
@@ -41,6 +41,8 @@ pub struct Running {
     /// Generation of the current base's first reader. A received base counts its readers from 0.
     generations_before: u64,
     waiting: Vec<Append>,
+    /// The log cannot write, and the server knows.
+    is_stalled: bool,
     /// A checkpoint that neither ends nor fails.
     unfinished: Option<Checkpoint>,
     floor: Zxid,
@@ -227,6 +229,7 @@ impl Boxes {
             reserve,
             generations_before: 0,
             waiting: Vec::new(),
+            is_stalled: false,
             unfinished: None,
             floor: log_floor,
             receiving: None,
@@ -341,7 +344,10 @@ impl Boxes {
             }
             Action::Checkpoint(checkpoint) if checkpoints_hang => box_of.unfinished = Some(checkpoint),
             Action::Checkpoint(checkpoint) => box_of.write(now, &checkpoint),
-            Action::ReleaseGenerations { below, .. } => box_of.readers = box_of.readers.split_off(&below),
+            Action::ReleaseGenerations { below, .. } => {
+                box_of.readers = box_of.readers.split_off(&below);
+                box_of.merge(now);
+            }
             Action::Connected { conn, reply } => box_of.tell(conn, Told::Connected(reply)),
             Action::Reply { conn, result, .. } => box_of.tell(conn, Told::Reply(result)),
             Action::Complete(completion) => {
@@ -474,14 +480,12 @@ impl Boxes {
     fn persist(&mut self, server: u8) -> bool {
         let now = self.now;
         let box_of = self.at_mut(server);
-        let appends = std::mem::take(&mut box_of.waiting);
-        if appends.is_empty() {
+        if box_of.waiting.is_empty() {
             return false;
         }
-        box_of.log.append(&appends).unwrap();
-        box_of.tell_persisted(now);
+        let has_moved = box_of.append(now);
         self.carry_out(server);
-        true
+        has_moved
     }
 
     fn deliver(&mut self, way: (u8, u8)) -> bool {
@@ -538,6 +542,10 @@ impl Boxes {
             self.settle();
             for server in self.ids() {
                 let now = self.now;
+                if self.runs(server) && self.at(server).reserve.is_short() {
+                    self.at_mut(server).merge(now);
+                    self.carry_out(server);
+                }
                 if self.runs(server) && self.server(server).next_deadline().is_some_and(|at| at <= now.mono_ms) {
                     self.at_mut(server).server.handle_deadline(now);
                     self.carry_out(server);
@@ -636,8 +644,59 @@ impl Running {
         }
     }
 
+    /// Appends everything that waits, as the log thread does. Returns whether anything happened.
+    fn append(&mut self, now: Now) -> bool {
+        let before = self.log.appended();
+        let error = match self.log.append(&self.waiting) {
+            Ok(_) => {
+                self.waiting.clear();
+                if std::mem::take(&mut self.is_stalled) {
+                    self.server.handle(now, Event::LogResumed);
+                }
+                self.tell_persisted(now);
+                return true;
+            }
+            Err(AppendError::Stalled(error)) => error,
+            Err(error @ AppendError::Fatal(_)) => panic!("{error}"),
+        };
+        let appended = self.log.appended();
+        if appended > before {
+            self.waiting.retain(|append| append.seq > appended);
+            self.tell_persisted(now);
+        }
+        if let Some(shortage) = self.reserve.make_way(&error) {
+            self.server.handle(now, Event::Space { shortage: Some(shortage) });
+            return true;
+        }
+        let was_stalled = std::mem::replace(&mut self.is_stalled, true);
+        if !was_stalled {
+            self.server.handle(now, Event::LogStalled { is_read_only: false });
+        }
+        !was_stalled || appended > before
+    }
+
+    /// Merges and checks for room, as the checkpoint thread does.
+    ///
+    /// A merge during which readers hold an older generation takes more space.
+    fn merge(&mut self, now: Now) {
+        while self.reserve.merge(&self.base).unwrap_or(false) {
+            self.serve();
+        }
+        self.recheck_space(now);
+    }
+
+    fn recheck_space(&mut self, now: Now) {
+        if self.reserve.recheck(&self.base) {
+            self.server.handle(now, Event::Space { shortage: self.reserve.shortage() });
+        }
+    }
+
     fn write(&mut self, now: Now, checkpoint: &Checkpoint) {
-        self.reserve.checkpoint(&self.base, checkpoint).unwrap();
+        let written = self.reserve.checkpoint(&self.base, checkpoint);
+        self.recheck_space(now);
+        if let Err(error) = written {
+            return self.server.handle(now, Event::CheckpointFailed { reason: error.to_string() });
+        }
         let generation = self.serve();
         self.log.recycle(checkpoint.meta.zxid);
         self.server.handle(now, Event::Checkpointed { generation });

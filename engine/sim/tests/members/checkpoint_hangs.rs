@@ -52,7 +52,7 @@ fn leader_whose_checkpoint_holds_writes_for_10_s_hands_over() {
     boxes.advance(500);
     let own = raised(&mut boxes, leader, "writes wait for a checkpoint, for 10 s");
     assert!(own.len() == 1 && own[0].holds_up, "{own:?}");
-    let what = format!("writes are refused: server {leader} leads, the last checkpoint failed or hangs");
+    let what = format!("writes are refused: server {leader} leads, a checkpoint does not end");
     assert_eq!(raised(&mut boxes, learners[1], &what).len(), 1, "the others tell of it");
     boxes.until("another leads", |boxes| !boxes.server(leader).leads());
     boxes.until_all_serve();
@@ -60,7 +60,7 @@ fn leader_whose_checkpoint_holds_writes_for_10_s_hands_over() {
     let told = boxes.told(learners[0], conn);
     assert!(matches!(told[..], [Told::Reply(Ok(_))]), "the next leader takes it: {told:?}");
     assert!(boxes.ask(learners[0], conn, znode(waits + 1)).is_ok());
-    assert_eq!(boxes.status(leader).refusal, Some(Refusal::Checkpoint));
+    assert_eq!(boxes.status(leader).refusal, Some(Refusal::CheckpointHangs));
     assert_eq!(raised(&mut boxes, leader, "a checkpoint has not ended").len(), 1);
     boxes.checkpoints_hang.clear();
     boxes.end_checkpoint(leader);

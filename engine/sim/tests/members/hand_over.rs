@@ -63,21 +63,22 @@ fn leaders_during(members: &mut Members, ms: u64) -> Vec<u8> {
 
 #[test]
 fn leader_without_disk_space_hands_over_to_a_member_with_space() {
-    let mut members = Members::born(3);
+    let mut members = Members::born(5);
     let (leader, learners) = (members.leader(), members.learners());
     let client = members.client(learners[0], 30_000);
-    space(&mut members, learners[1], true);
+    // With room on all learners, the highest id would lead.
+    let [successor, full] = [learners[2], learners[3]];
+    space(&mut members, full, true);
     members.advance(500);
     space(&mut members, leader, true);
     members.advance(3000);
-    assert_eq!(members.leader(), learners[0], "the only member with room");
+    assert_eq!(members.leader(), successor, "the highest id with room");
     assert_eq!(members.ask(&client, born("/a")), Ok(Reply::Path("/a".into())));
     assert_eq!(members.server(leader).refusing_writes(), None, "another one takes them");
-    assert_eq!(leaders_during(&mut members, 60_000), [learners[0]], "nothing else changes");
-    let told: Vec<_> = members.status(learners[0]).said.iter().map(|m| (m.id.as_u8(), m.health.refusal)).collect();
-    let full = Some(Refusal::Shortage(Shortage::Disk));
-    let mut others = [(leader, full), (learners[1], full)];
-    others.sort_unstable_by_key(|(id, _)| *id);
+    assert_eq!(leaders_during(&mut members, 60_000), [successor], "nothing else changes");
+    let told: Vec<_> = members.status(successor).said.iter().map(|m| (m.id.as_u8(), m.health.refusal)).collect();
+    let refusal = |id| [leader, full].contains(&id).then_some(Refusal::Shortage(Shortage::Disk));
+    let others: Vec<_> = members.ids().filter(|&id| id != successor).map(|id| (id, refusal(id))).collect();
     assert_eq!(told, others, "one server tells of all");
 }
 
@@ -103,7 +104,7 @@ fn disk_troubles_raise_alarms_on_all_other_servers_until_fixed() {
 }
 
 #[test]
-fn full_members_refuse_writes_until_one_has_space_and_leads() {
+fn full_members_refuse_writes_until_a_quorum_has_space() {
     let mut members = Members::born(3);
     let (leader, learners) = (members.leader(), members.learners());
     members.advance(500);
@@ -124,6 +125,9 @@ fn full_members_refuse_writes_until_one_has_space_and_leads() {
     let seen = leaders_during(&mut members, 20_000);
     assert_eq!(seen, [leader, learners[1]], "once, and when the room has lasted");
     let client = members.client(leader, 30_000);
+    assert_eq!(members.ask(&client, born("/a")), Err(ErrorCode::SystemError), "one of three has room");
+    space(&mut members, leader, false);
+    members.advance(500);
     assert_eq!(members.ask(&client, born("/a")), Ok(Reply::Path("/a".into())));
 }
 

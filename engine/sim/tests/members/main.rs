@@ -3,6 +3,7 @@
 
 mod checkpoint_hangs;
 mod failover;
+mod full_disks;
 mod hand_over;
 mod held_commits;
 mod history;

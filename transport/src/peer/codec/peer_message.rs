@@ -112,13 +112,15 @@ mod health {
     pub(super) const OBSERVING: u8 = 3;
 
     /// 0 stands for no refusal. An unknown number, from a later release, decodes as `Other`.
-    pub(super) const REFUSALS: [(u8, Refusal); 7] = [
+    pub(super) const REFUSALS: [(u8, Refusal); 9] = [
         (1, Refusal::Shortage(Shortage::Disk)),
         (2, Refusal::Shortage(Shortage::Bound)),
         (3, Refusal::Shortage(Shortage::Memory)),
         (4, Refusal::ReadOnly),
         (5, Refusal::Log),
         (6, Refusal::Checkpoint),
+        (7, Refusal::LogFull),
+        (8, Refusal::CheckpointHangs),
         (255, Refusal::Other),
     ];
 }

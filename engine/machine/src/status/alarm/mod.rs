@@ -512,7 +512,7 @@ pub(super) mod tests {
                 "disk read-only: this server does not vote, and serves at most clients that ask to read only",
             ),
             (
-                raised(|s| (s.refusal, s.writes_held_ms) = (Some(Refusal::Checkpoint), 12_900)),
+                raised(|s| (s.refusal, s.writes_held_ms) = (Some(Refusal::CheckpointHangs), 12_900)),
                 "writes wait for a checkpoint, for 12 s",
             ),
             (raised(|s| s.is_counted = false), "this server's disk does not count"),
@@ -565,7 +565,7 @@ pub(super) mod tests {
             &|s| s.base_trouble = Some(BaseTrouble::Unreadable),
             &|s| s.disk[3].1 = 2_000,
             &|s| s.refusing_writes = Some("the disk is full"),
-            &|s| (s.refusal, s.writes_held_ms) = (Some(Refusal::Checkpoint), 10_000),
+            &|s| (s.refusal, s.writes_held_ms) = (Some(Refusal::CheckpointHangs), 10_000),
             &|s| s.is_counted = false,
             &|s| (s.peers[0].is_linked, s.peers[0].missing_ms) = (false, 20_000),
         ];

@@ -1,14 +1,18 @@
 //! Refused writes, of this server and of others: each cause has a remedy of its own.
 
 use super::{AlarmKind, Raise, by};
-use crate::seam::health::Shortage;
+use crate::seam::health::{QUORUM_LACKS_ROOM, Shortage};
 use crate::status::{Refusal, Status};
 use zoolet_model::ServerId;
 use zoolet_zab::{Kind, Role};
 
 /// Raises the write refusals of this server.
 pub(super) fn raise_own(status: &Status, raise: &mut Raise<'_>) {
-    let lack = |why| status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by);
+    let is_why = |of: Shortage, why| match of {
+        Shortage::Disk | Shortage::Bound if why == Refusal::LogFull.why() => true,
+        _ => of.why() == why,
+    };
+    let lack = |why| status.lack.filter(|lack| is_why(lack.of, why)).map_or_else(String::new, by);
     if status.is_read_only {
         let what = match status.members.len() {
             _ if status.role.is_empty() => {
@@ -18,10 +22,13 @@ pub(super) fn raise_own(status: &Status, raise: &mut Raise<'_>) {
             _ => "disk read-only: this server does not vote, and serves reads until another server commits a write",
         };
         raise(AlarmKind::DiskReadOnly.here(), what.to_owned(), remedy_here(Refusal::ReadOnly));
+    } else if status.refusing_writes == Some(QUORUM_LACKS_ROOM) {
+        let Room { has, lacks, remedy } = Room::of(status);
+        raise(AlarmKind::WritesRefused.here(), format!("writes are refused: {has}; {lacks}"), &remedy);
     } else if let Some(why) = status.refusing_writes {
         let refusal = status.refusal.filter(|refusal| refusal.why() == why).unwrap_or(Refusal::Checkpoint);
         raise(AlarmKind::WritesRefused.here(), format!("writes are refused: {why}{}", lack(why)), remedy_here(refusal));
-    } else if let (Some(Refusal::Checkpoint), held_ms @ 1..) = (status.refusal, status.writes_held_ms) {
+    } else if let (Some(Refusal::CheckpointHangs), held_ms @ 1..) = (status.refusal, status.writes_held_ms) {
         raise(AlarmKind::WritesWait.here(), held(status, held_ms / 1000), CHECKPOINT_HANGS);
     } else if let Some(refusal) = status.refusal {
         let why = refusal.why();
@@ -45,6 +52,17 @@ fn held(status: &Status, seconds: u64) -> String {
 
 /// Raises the write refusals that other servers report.
 pub(super) fn raise_of_others(status: &Status, raise: &mut Raise<'_>) {
+    if let Some((leader, health)) = status.leaders_health()
+        && health.refusal.is_none()
+        && Room::is_refused(status)
+    {
+        let (id, Room { has, lacks, remedy }) = (leader.as_u8(), Room::of(status));
+        raise(
+            AlarmKind::WritesRefused.of(leader),
+            format!("writes are refused: server {id} leads, {has}; {lacks}"),
+            &remedy,
+        );
+    }
     for member in &status.said {
         let Some(refusal) = member.health.refusal else { continue };
         let (id, why) = (member.id.as_u8(), refusal.why());
@@ -65,6 +83,71 @@ pub(super) fn raise_of_others(status: &Status, raise: &mut Raise<'_>) {
     }
 }
 
+/// The voters' room, for an alarm about a leader that refuses writes for the lack of it.
+struct Room {
+    /// Number of voters with room, and the number that writes need.
+    has: String,
+    /// The other voters, each with its reason.
+    lacks: String,
+    remedy: String,
+}
+
+impl Room {
+    fn of(status: &Status) -> Self {
+        let (voters, lacking) = Self::lacking(status);
+        let needed = voters / 2 + 1;
+        let has = voters - lacking.len();
+        let reason = |refusal: &Option<Refusal>| refusal.map_or("it cannot acknowledge writes now", Refusal::why);
+        let lacks: Vec<_> =
+            lacking.iter().map(|(id, refusal)| format!("server {}: {}", id.as_u8(), reason(refusal))).collect();
+        let is_of_disk = |refusal: &Option<Refusal>| {
+            matches!(refusal, Some(Refusal::Shortage(Shortage::Disk | Shortage::Bound) | Refusal::LogFull))
+        };
+        let remedy = if lacking.iter().all(|(_, refusal)| is_of_disk(refusal)) {
+            format!("free space on the disks of these servers until {needed} voters have room, or delete znodes")
+        } else {
+            format!(
+                "zoolet status of each of these servers names its remedy; writes go on once {needed} voters have room"
+            )
+        };
+        let verb = if has == 1 { "has" } else { "have" };
+        Self {
+            has: format!("{has} of {voters} voters {verb} room, and writes need {needed}"),
+            lacks: lacks.join("; "),
+            remedy,
+        }
+    }
+
+    /// Returns whether a leader refuses writes for the lack of room, as far as this server knows.
+    ///
+    /// The leader's own rule is `Server::quorum_lacks_room`.
+    fn is_refused(status: &Status) -> bool {
+        let (voters, lacking) = Self::lacking(status);
+        voters - lacking.len() <= voters / 2 && lacking.iter().any(|(_, refusal)| refusal.is_some())
+    }
+
+    /// Returns the number of voters, and the voters without room.
+    ///
+    /// A voter that is not linked, not synchronized or not counted cannot acknowledge writes. It is
+    /// in the list with no reason.
+    fn lacking(status: &Status) -> (usize, Vec<(ServerId, Option<Refusal>)>) {
+        let voters = || status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).map(|(id, _)| *id);
+        let lacking = |id: ServerId| {
+            if Some(id) == status.id {
+                return status.refusal.filter(|refusal| refusal.lacks_room()).map(|refusal| (id, Some(refusal)));
+            }
+            let Some(member) = status.said.iter().find(|member| member.id == id) else { return Some((id, None)) };
+            let is_late = status.uncounted.contains(&id)
+                || status.learners.iter().any(|learner| learner.id == id && !learner.is_synced);
+            match member.health.refusal.filter(|refusal| refusal.lacks_room()) {
+                None if is_late => Some((id, None)),
+                refusal => refusal.map(|refusal| (id, Some(refusal))),
+            }
+        };
+        (voters().count(), voters().filter_map(lacking).collect())
+    }
+}
+
 /// Returns what a leader that refuses writes means for the ensemble, and the remedy.
 ///
 /// `all` holds the reasons of all voters, if each has one.
@@ -79,7 +162,7 @@ fn of_voters(all: Option<&[Refusal]>) -> (&'static str, &'static str) {
     } else if is_all(|&refusal| matches!(refusal, Refusal::Shortage(Shortage::Disk))) {
         (
             "and no voter has room",
-            "free space on one voter's disk, and it leads after 10 s; zoolet status of that server shows how much is missing",
+            "free space on the disks of a majority of the voters, or delete znodes; zoolet status of each server shows how much is missing",
         )
     } else {
         (
@@ -88,7 +171,7 @@ fn of_voters(all: Option<&[Refusal]>) -> (&'static str, &'static str) {
             } else {
                 "and no voter accepts writes"
             },
-            "zoolet status of each voter names the remedy; the first voter that accepts writes leads after 10 s",
+            "zoolet status of each voter names the remedy; writes go on once a majority of the voters has room",
         )
     }
 }
@@ -118,9 +201,13 @@ fn remedy_here(refusal: Refusal) -> &'static str {
         Refusal::Log => {
             "see this server's log for the error of the disk, and mend that; the server then goes on by itself"
         }
+        Refusal::LogFull => {
+            "free space on the disk; deleting znodes does not help this server, because it cannot log the deletes"
+        }
         Refusal::Checkpoint => {
             "see this server's log for the error of the checkpoint, and mend that; the server repeats it at least every 30 s"
         }
+        Refusal::CheckpointHangs => CHECKPOINT_HANGS,
         Refusal::Other => "see this server's log for the cause",
     }
 }
@@ -141,8 +228,14 @@ fn remedy_there(refusal: Refusal) -> &'static str {
         Refusal::Log => {
             "see that server's log for the error of the disk, and mend that; the server then goes on by itself"
         }
+        Refusal::LogFull => {
+            "free space there; until then that server falls behind, and deleting znodes does not help it"
+        }
         Refusal::Checkpoint => {
-            "run zoolet status there: it tells whether the checkpoint failed (that server's log names the error) or hangs (see the kernel's log there)"
+            "see that server's log for the error of the checkpoint, and mend that; the server repeats it at least every 30 s"
+        }
+        Refusal::CheckpointHangs => {
+            "see the kernel's log there for the cause, most often a failing medium or cable; if the checkpoint does not end, restart the machine"
         }
         Refusal::Other => "run zoolet status there: it names the reason and the remedy",
     }
@@ -155,13 +248,15 @@ mod tests {
     use crate::seam::health::Health;
     use crate::status::MemberStatus;
 
-    const ALL: [Refusal; 7] = [
+    const ALL: [Refusal; 9] = [
         Refusal::Shortage(Shortage::Disk),
         Refusal::Shortage(Shortage::Bound),
         Refusal::Shortage(Shortage::Memory),
         Refusal::ReadOnly,
         Refusal::Log,
+        Refusal::LogFull,
         Refusal::Checkpoint,
+        Refusal::CheckpointHangs,
         Refusal::Other,
     ];
 
@@ -191,7 +286,7 @@ mod tests {
         for refusal in ALL {
             let remedies = own(refusal).into_iter().chain([of_another(refusal).1]);
             for remedy in remedies {
-                let is_full = refusal == Refusal::Shortage(Shortage::Disk);
+                let is_full = matches!(refusal, Refusal::Shortage(Shortage::Disk) | Refusal::LogFull);
                 assert_eq!(remedy.contains("free space"), is_full, "{refusal:?}: {remedy}");
                 let is_bounded = refusal == Refusal::Shortage(Shortage::Bound);
                 assert_eq!(remedy.contains("disk_bytes_max"), is_bounded, "{refusal:?}: {remedy}");
@@ -224,12 +319,51 @@ mod tests {
         let full = Refusal::Shortage(Shortage::Disk);
         let (what, remedy) = refused([full; 3]);
         assert_eq!(what, "and no voter has room");
-        assert!(remedy.starts_with("free space on one voter's disk"), "{remedy}");
+        assert!(remedy.starts_with("free space on the disks of a majority of the voters"), "{remedy}");
         let (what, remedy) = refused([Refusal::Shortage(Shortage::Memory); 3]);
         assert!(what == "and no voter has room" && remedy.contains("base_cache_bytes"), "{remedy}");
         for reasons in [[Refusal::Log; 3], [full, full, Refusal::ReadOnly]] {
             let (what, remedy) = refused(reasons);
             assert!(what == "and no voter accepts writes" && !remedy.contains("free space"), "{remedy}");
         }
+    }
+
+    /// Returns the alarm about refused writes of an ensemble of three that server 1 leads with room.
+    fn short_of_room(own: u8, followers: [Option<Refusal>; 2]) -> Option<(String, String)> {
+        let alarms = alarms_of(|s| {
+            (s.id, s.leader) = (ServerId::new(own), ServerId::new(1));
+            s.role = if own == 1 { "leader" } else { "follower" };
+            s.refusing_writes = (own == 1).then_some(QUORUM_LACKS_ROOM);
+            let follows = Role::Following(ServerId::new(1).unwrap());
+            let healths = [(1, Role::Leading, None), (2, follows, followers[0]), (3, follows, followers[1])];
+            s.refusal = healths[usize::from(own) - 1].2;
+            let others = healths.into_iter().filter(|(id, ..)| *id != own);
+            s.said = others
+                .map(|(id, role, refusal)| MemberStatus {
+                    id: ServerId::new(id).unwrap(),
+                    health: Health { role, refusal, ..Health::default() },
+                    said_ms: 0,
+                })
+                .collect();
+        });
+        let alarm = alarms.into_iter().find(|alarm| alarm.kind == AlarmKind::WritesRefused)?;
+        Some((alarm.what, alarm.remedy))
+    }
+
+    #[test]
+    fn every_server_names_the_voters_without_room_that_writes_need() {
+        let full = Some(Refusal::Shortage(Shortage::Disk));
+        let lacks = "1 of 3 voters has room, and writes need 2; server 2: the disk is full; server 3: the disk is full, and the log cannot grow";
+        let remedy = "free space on the disks of these servers until 2 voters have room, or delete znodes";
+        let reasons = [full, Some(Refusal::LogFull)];
+        assert_eq!(short_of_room(1, reasons), Some((format!("writes are refused: {lacks}"), remedy.to_owned())));
+        for follower in [2, 3] {
+            let what = format!("writes are refused: server 1 leads, {lacks}");
+            assert_eq!(short_of_room(follower, reasons), Some((what, remedy.to_owned())));
+        }
+        let (_, remedy) = short_of_room(1, [full, Some(Refusal::ReadOnly)]).unwrap();
+        assert!(remedy.starts_with("zoolet status of each of these servers"), "{remedy}");
+        assert_eq!(short_of_room(2, [full, None]), None, "two voters have room");
+        assert_eq!(short_of_room(2, [full, Some(Refusal::CheckpointHangs)]), None, "a slow checkpoint refuses nothing");
     }
 }

@@ -217,7 +217,13 @@ impl LogThread<'_> {
                     self.preparing = true;
                     return Ok(());
                 }
+                let is_first = self.stalled.is_none();
                 self.note_stall(&error, data::is_refusal(&error), "cannot write the log; retrying");
+                if is_first {
+                    // If the disk is full and no reserve was left, no shortage is reported yet. The
+                    // alarm must name the full disk.
+                    self.shared.checkpoint.push(CheckpointWork::LookForSpace);
+                }
                 Ok(())
             }
             Err(AppendError::Fatal(error)) => self.cease_or_end(error),

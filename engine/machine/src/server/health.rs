@@ -104,6 +104,10 @@ impl Healths {
 impl Server {
     pub(super) fn on_health(&mut self, peer: ServerId, health: Health) {
         self.healths.heard.insert(peer, (health, self.now.mono_ms));
+        if self.leads() && self.quorum_lacks_room() {
+            // Writes that waited for entries in flight are refused instead: those may stay in flight.
+            self.admit_waiting();
+        }
     }
 
     /// Updates this server's lag. Called when a commit may be known or an entry was applied.

@@ -214,7 +214,7 @@ numbers! {
     outstanding_max: Count, 1..=1_000_000, "client port",
         "unanswered requests of one connection; at the limit the server stops reading from it";
     outstanding_bytes_max: Bytes, 64 * KIB..=GIB, "client port, links",
-        "bytes of unanswered requests of all connections, and about 300 for each; also bounds the bytes in flight to each server";
+        "bytes of all unanswered requests, plus about 300 for each request; also bounds the bytes in flight to each server";
     outbound_bytes_max: Bytes, 64 * KIB..=GIB, "client port",
         "bytes that wait for one client; above it the client is dropped";
     outbound_bytes_total_max: Bytes, 64 * KIB..=2 * GIB, "client port",

@@ -16,8 +16,8 @@ const IDENTITY_BYTES_MAX: u64 = 1 << 10;
 pub const SESSION_BYTES_MAX: u64 = 512;
 /// Bytes that an unanswered request takes beside its frame: its places in two queues.
 ///
-/// Those are the machine's queue of its connection and the queue of whoever charges the request. A
-/// queue that grows has up to twice the places that it needs.
+/// One is the machine's queue of the connection, the other the client port's. A queue that grows has
+/// up to twice the places that it needs.
 pub const REQUEST_BYTES: usize = 2 * (size_of::<Waiting>() + 24);
 /// Bytes budgeted for each watch that a server may hold.
 ///

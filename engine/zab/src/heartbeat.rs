@@ -309,10 +309,10 @@ impl Zab {
 
     /// Returns when the leader's silence becomes suspect.
     ///
-    /// Late heartbeats extend the patience, because this server's own link may be the cause. Once
-    /// another follower begins to suspect the leader as well, they do not: the followers would else
-    /// suspect a dead leader one after the other, and clients of the first one would wait longer. The
-    /// same holds for a follower that is still joining, which is more patient alone.
+    /// Late heartbeats extend the patience, because this server's own link may be the cause. A second
+    /// follower's suspicion ends that extension. Otherwise the followers would suspect a dead leader
+    /// one after the other, and the election would be late. It also ends the longer patience of a
+    /// follower that is still joining.
     ///
     /// A leader answers a request at once. So a follower also suspects it if the answer is late.
     fn suspect_at_ms(&self) -> u64 {
@@ -370,8 +370,8 @@ impl Zab {
 
     /// Tells a learner that suspects this server's leader that this server hears it.
     ///
-    /// So the other one knows that a quorum follows the leader, see [`Zab::cut_off_at_ms`]. A server that
-    /// is still joining does not know whether the leader is alive.
+    /// So the other learner may know that a quorum follows the leader, see [`Zab::cut_off_at_ms`]. A
+    /// server that is still joining does not know whether the leader is alive.
     pub(crate) fn tell_heard(&mut self, other: ServerId) {
         let State::Learning(learning) = &self.state else { return };
         if learning.suspects || !self.is_settled() {
@@ -390,11 +390,11 @@ impl Zab {
         })
     }
 
-    /// Returns since when this learner suspects its leader without knowing whether a quorum follows it,
-    /// in milliseconds.
+    /// Returns since when this learner suspects its leader, in milliseconds, while no quorum is known to
+    /// follow it.
     ///
-    /// The leader may be dead, or this server may be cut off from everybody. Its clients wait as they
-    /// wait for a new leader.
+    /// The leader may be dead, or this server may be cut off from all others. Its clients wait as
+    /// they wait for a new leader.
     pub fn doubts_since_ms(&self) -> Option<u64> {
         let State::Learning(learning) = &self.state else { return None };
         let is_doubtful = learning.suspects && self.is_settled() && !self.is_followed(learning);
@@ -403,9 +403,9 @@ impl Zab {
 
     /// Returns from when on this learner counts as cut off from its leader, in milliseconds.
     ///
-    /// `None` while it and its leader hear each other, and while it does not know that a quorum follows
-    /// the leader. A learner that is cut off follows its leader until a quorum misses the leader too, or
-    /// the link is lost. Its clients should not wait for the leader's answers.
+    /// `None` while both hear each other, or if the leader is silent and no quorum is known to follow
+    /// it. A learner that is cut off follows its leader until a quorum misses the leader too, or the
+    /// link is lost. Its clients should not wait for the leader's answers.
     pub fn cut_off_at_ms(&self) -> Option<u64> {
         let State::Learning(learning) = &self.state else { return None };
         let (busy_ms, idle_ms) = (u64::from(self.timing.heartbeat_busy_ms), u64::from(self.timing.heartbeat_idle_ms));
@@ -461,7 +461,7 @@ impl Zab {
         }
     }
 
-    /// Returns to the election, and joins the silent leader again only if it says again that it leads.
+    /// Returns to the election, and joins the silent leader again only after its next notification.
     ///
     /// What a leader said shortly before it died is still fresh.
     fn leave_silent_leader(&mut self, now: u64) {

@@ -31,8 +31,9 @@ pub(crate) struct Learning {
     pub(crate) lateness_8ms: u64,
     /// The leader has been silent for too long.
     pub(crate) suspects: bool,
-    /// Since when this server suspects it, and how much later other learners may suspect it too.
+    /// Since when this server suspects the leader.
     pub(crate) suspected_ms: u64,
+    /// How much later other learners may suspect it.
     pub(crate) grace_ms: u64,
     /// Since when this server waits for the leader's answer, without having heard it.
     pub(crate) awaits_ms: Option<u64>,

@@ -13,7 +13,7 @@ use zoolet_machine::budget::{Part, REQUEST_BYTES};
 use zoolet_machine::{Event, Limits};
 use zoolet_model::{AskedAcl, Class, Read, Request, Text, WriteOp};
 
-/// Number of a connection's pings that need no room in the limit of all outstanding bytes.
+/// Number of a connection's pings that are admitted even at `outstanding_bytes_max`.
 ///
 /// A client gives up its server after two unanswered pings.
 const FREE_PINGS: usize = 4;
@@ -223,7 +223,7 @@ impl State {
         self.held_up.is_some_and(|since| now >= since + self.ping_patience())
     }
 
-    /// Whether another ping may be admitted.
+    /// Whether one more ping may be admitted.
     fn may_ping(&self, port: &Port) -> bool {
         self.waiting.len() < 2 * port.settings.limits.outstanding_max as usize
             && (self.waiting_pings < FREE_PINGS || port.may_hold(PING_BYTES, false))

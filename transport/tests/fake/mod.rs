@@ -153,7 +153,7 @@ impl Machine {
 
     /// Answers the held requests; returns their number.
     pub(crate) fn release(&self) -> usize {
-        // Locked until they are pushed: no answer to a later ping may overtake them.
+        // Locked until the answers are pushed, so that no answer to a later ping overtakes them.
         let mut seen = self.seen();
         let held = std::mem::take(&mut seen.held);
         let count = held.len();

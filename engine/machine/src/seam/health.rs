@@ -48,7 +48,7 @@ pub enum Refusal {
     ReadOnly,
     /// The log cannot be written.
     Log,
-    /// The log cannot grow, because the disk is full or as full as allowed.
+    /// The log cannot grow, because the disk is full.
     LogFull,
     /// The last checkpoint failed, and log or memory is full without it.
     Checkpoint,
@@ -61,8 +61,8 @@ pub enum Refusal {
 impl Refusal {
     /// Returns whether the server has no room for an entry, except in the space that deletes need.
     ///
-    /// A checkpoint that does not end does not count: for its own one, a leader lets writes wait,
-    /// and refuses none.
+    /// A checkpoint that does not end does not count: a leader with such a checkpoint lets writes
+    /// wait.
     pub(crate) const fn lacks_room(self) -> bool {
         match self {
             Self::Shortage(_) | Self::ReadOnly | Self::Log | Self::LogFull | Self::Checkpoint => true,

@@ -1,13 +1,13 @@
 //! A learner that does not hear its leader sends its waiting clients on.
 //!
-//! A learner that is cut off from its leader alone goes on following. A quorum hears the leader, and an
-//! election would stop everybody's writes. Requests that need the leader would wait here for seconds.
-//! So the learner closes their connections, and the clients reach another server. Connections without
-//! such requests, and reads, stay until the state is too old. So do clients in this process, which know
-//! no other server.
+//! A learner that is cut off from its leader alone goes on following. A quorum hears the leader, and
+//! an election would stop the writes of all servers. Requests that need the leader would wait here
+//! for seconds. So the learner closes their connections, and the clients reach another server.
+//! Connections without such requests, and reads, stay until the state is too old. So do clients in
+//! this process, which know no other server.
 //!
-//! A learner that hears neither its leader nor a quorum does not know whether the others have lost the
-//! leader too. Its clients wait as they wait for a new leader, see `waiting.rs`.
+//! A learner that hears neither its leader nor a quorum does not know whether the others have lost
+//! the leader too. Its clients wait as they wait for a new leader, see `waiting.rs`.
 
 use super::Server;
 use super::touch::KEPT_MS;
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use zoolet_model::{Class, Request};
 
-/// Interval at which such a learner looks for waiting clients, in milliseconds.
+/// Interval between two searches for waiting clients, in milliseconds.
 const LOOK_MS: u64 = 50;
 
 /// Returns whether a request gets its outcome from the leader.
@@ -47,7 +47,7 @@ impl Server {
         self.zab.cut_off_at_ms().is_some_and(|at_ms| at_ms <= self.now.mono_ms)
     }
 
-    /// Returns whether a new client should go to another server, because this one is cut off.
+    /// Returns whether a new client should go to another server now.
     pub(super) fn sends_on(&self, client: Option<IpAddr>) -> bool {
         let is_over = self.zab.doubts_since_ms().is_some_and(|since_ms| since_ms + KEPT_MS <= self.now.mono_ms);
         client.is_some() && (is_over || self.is_cut_off())
@@ -61,7 +61,7 @@ impl Server {
         Some(at_ms.max(self.touches.send_on_at_ms))
     }
 
-    /// Closes the connections that have waited long enough for a leader that this learner does not hear.
+    /// Closes the connections that have waited long enough for a silent leader.
     pub(super) fn send_waiting_on(&mut self) {
         self.touches.doubts_since_ms = self.zab.doubts_since_ms();
         let (now_ms, is_cut_off) = (self.now.mono_ms, self.is_cut_off());

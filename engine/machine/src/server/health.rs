@@ -105,7 +105,7 @@ impl Server {
     pub(super) fn on_health(&mut self, peer: ServerId, health: Health) {
         self.healths.heard.insert(peer, (health, self.now.mono_ms));
         if self.leads() && self.quorum_lacks_room() {
-            // Writes that waited for entries in flight are refused instead: those may stay in flight.
+            // Refuse writes that wait for entries in flight: such entries may never be committed.
             self.admit_waiting();
         }
     }
@@ -196,8 +196,8 @@ impl Server {
     ///
     /// Without a quorum, no entry is committed. A follower persists every proposal, on a full disk
     /// too, and takes the space from its reserve. Once that is used up it acknowledges nothing, not
-    /// even the deletes that would free space. So a leader stops such writes when a server without
-    /// room must acknowledge them. A follower reports a shortage when its own writes would be
+    /// even the deletes that would free space. So a leader refuses writes whose quorum would need a
+    /// server without room. A follower reports a shortage when its own writes would be
     /// refused if it led: its reserve is still there then, and has room for entries in flight.
     ///
     /// A voter that is down or not synchronized acknowledges nothing, so it counts as one without
@@ -218,8 +218,8 @@ impl Server {
         if let Some(stall) = self.upkeep.log_stalled {
             return Some(match self.upkeep.shortage() {
                 _ if stall.is_read_only => Refusal::ReadOnly,
-                Some(Shortage::Disk | Shortage::Bound) => Refusal::LogFull,
-                Some(Shortage::Memory) | None => Refusal::Log,
+                Some(Shortage::Disk) => Refusal::LogFull,
+                Some(Shortage::Bound | Shortage::Memory) | None => Refusal::Log,
             });
         }
         if let Some(shortage) = self.upkeep.shortage() {

@@ -60,9 +60,9 @@ pub(super) struct Touches {
     /// Set after a pause of this server. State received from the leader may be as old as the pause.
     /// If this server led, another leader may have been elected meanwhile.
     paused: Option<Pause>,
-    /// Learner: when it may next look for clients that wait for a leader that it does not hear.
+    /// Learner: when it may next look for clients that wait for a silent leader.
     pub(super) send_on_at_ms: u64,
-    /// Learner: since when it suspects its leader and does not know whether a quorum follows it, in
+    /// Learner: since when it suspects its leader, while no quorum is known to follow the leader, in
     /// milliseconds.
     pub(super) doubts_since_ms: Option<u64>,
     /// Learner: connections with pending work, held back while the leader has been silent for too
@@ -252,7 +252,7 @@ impl Server {
         }
         self.sessions.forget_leadership();
         // Clients of a leader that handed over have waited since the hand-over began.
-        // Those of a learner that heard nobody have waited since it began to doubt.
+        // Those of a learner that knew of no quorum have waited since it suspected its leader.
         let Touches { lost_at_ms, hands_over_ms, doubts_since_ms, .. } = self.touches;
         let lost_at_ms = lost_at_ms.or(hands_over_ms).or(doubts_since_ms.filter(|_| role == zab::Role::Looking));
         self.touches = Touches { lost_at_ms, ..Touches::default() };

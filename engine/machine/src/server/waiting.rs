@@ -35,8 +35,7 @@ impl Server {
         KEPT_MS.min(self.settings.staleness_max_ms.into()).min(u64::from(timeout_ms) * 3 / 10)
     }
 
-    /// Returns when this server stopped serving, began to doubt its leader, or its process began, in
-    /// milliseconds.
+    /// Returns when this server stopped serving, suspected its leader or started, in milliseconds.
     fn serves_nobody_since_ms(&self) -> u64 {
         let Touches { lost_at_ms, hands_over_ms, doubts_since_ms, .. } = self.touches;
         let since_ms = lost_at_ms.or(self.leaderless.lost_at_ms()).or(hands_over_ms).or(doubts_since_ms);

@@ -148,7 +148,7 @@ impl Lag {
 }
 
 impl DiskSummary {
-    /// Returns whether a resource is used up to its reserve: only deletions are admitted.
+    /// Returns whether a resource is used up to its reserve: no new znode is admitted.
     pub fn is_full(self) -> bool {
         self.lack.is_some() || matches!(self.refusal, Some(Refusal::Shortage(_) | Refusal::LogFull))
     }

@@ -1,6 +1,6 @@
 //! Full disks of followers, with the real log, base and reserve.
 //!
-//! A leader with room refuses writes before its full followers can acknowledge nothing any more.
+//! A leader with room refuses writes while its full followers can still acknowledge entries.
 //! Otherwise even the deletes that free space would hang.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -105,7 +105,7 @@ fn leader_refuses_writes_while_fewer_than_a_quorum_of_disks_have_room() {
 }
 
 #[test]
-fn deletes_alone_end_the_refusal_of_writes_for_full_followers() {
+fn deletes_alone_make_room_on_full_followers_and_end_the_refusal() {
     let (mut boxes, leader, followers, conn) = in_use();
     // The servers fill these disks themselves.
     followers.iter().for_each(|&follower| boxes.disk(follower).set_capacity(Some(4 << 20)));
@@ -117,7 +117,7 @@ fn deletes_alone_end_the_refusal_of_writes_for_full_followers() {
     assert!(boxes.ask(leader, conn, znode(refused)).is_ok());
 }
 
-/// A server that is down acknowledges nothing, so the full one would have to.
+/// With one follower down, the full one would have to acknowledge the entries.
 #[test]
 fn writes_are_refused_while_one_follower_is_full_and_the_other_is_down() {
     let (mut boxes, leader, followers, conn) = in_use();

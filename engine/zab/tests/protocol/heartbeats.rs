@@ -252,10 +252,10 @@ fn learner_that_missed_the_last_heartbeat_is_not_cut_off_from_a_dead_leader() {
     }
 }
 
-/// Regression: a learner that heard nobody counted as cut off from its leader alone. After 0.3 s its
-/// clients lost their connections, although the others may have lost the leader too.
+/// Regression: a learner that heard no other server counted as cut off from its leader alone. After
+/// 0.3 s its clients lost their connections, although the others may have lost the leader too.
 #[test]
-fn learner_that_hears_nobody_does_not_count_as_cut_off() {
+fn learner_that_hears_no_server_does_not_count_as_cut_off() {
     let mut stage = busy();
     let began_ms = stage.net.world.now;
     stage.cut(3, 1, true);
@@ -276,8 +276,8 @@ fn learner_that_hears_nobody_does_not_count_as_cut_off() {
 }
 
 /// Regression: a new leader died while one learner was still joining it. That learner waited for
-/// `join_ms`. Meanwhile the other one counted as cut off from its leader alone, and its clients lost
-/// their connections.
+/// `join_ms`. Meanwhile the other one counted as cut off from its leader alone, and the clients of
+/// that one lost their connections.
 #[test]
 fn learner_is_not_cut_off_from_a_dead_leader_that_another_one_was_joining() {
     let mut stage = busy();

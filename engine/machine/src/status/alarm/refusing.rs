@@ -8,10 +8,7 @@ use zoolet_zab::{Kind, Role};
 
 /// Raises the write refusals of this server.
 pub(super) fn raise_own(status: &Status, raise: &mut Raise<'_>) {
-    let is_why = |of: Shortage, why| match of {
-        Shortage::Disk | Shortage::Bound if why == Refusal::LogFull.why() => true,
-        _ => of.why() == why,
-    };
+    let is_why = |of: Shortage, why| of.why() == why || of == Shortage::Disk && why == Refusal::LogFull.why();
     let lack = |why| status.lack.filter(|lack| is_why(lack.of, why)).map_or_else(String::new, by);
     if status.is_read_only {
         let what = match status.members.len() {
@@ -83,11 +80,11 @@ pub(super) fn raise_of_others(status: &Status, raise: &mut Raise<'_>) {
     }
 }
 
-/// The voters' room, for an alarm about a leader that refuses writes for the lack of it.
+/// Voters with and without room, for the alarm about a leader that refuses writes.
 struct Room {
     /// Number of voters with room, and the number that writes need.
     has: String,
-    /// The other voters, each with its reason.
+    /// The voters without room, with their reasons.
     lacks: String,
     remedy: String,
 }
@@ -100,11 +97,13 @@ impl Room {
         let reason = |refusal: &Option<Refusal>| refusal.map_or("it cannot acknowledge writes now", Refusal::why);
         let lacks: Vec<_> =
             lacking.iter().map(|(id, refusal)| format!("server {}: {}", id.as_u8(), reason(refusal))).collect();
-        let is_of_disk = |refusal: &Option<Refusal>| {
-            matches!(refusal, Some(Refusal::Shortage(Shortage::Disk | Shortage::Bound) | Refusal::LogFull))
-        };
-        let remedy = if lacking.iter().all(|(_, refusal)| is_of_disk(refusal)) {
-            format!("free space on the disks of these servers until {needed} voters have room, or delete znodes")
+        let is_disk =
+            |refusal: &Option<Refusal>| matches!(refusal, Some(Refusal::Shortage(Shortage::Disk) | Refusal::LogFull));
+        let unable = lacking.iter().filter(|(_, refusal)| *refusal == Some(Refusal::LogFull)).count();
+        let remedy = if lacking.iter().all(|(_, refusal)| is_disk(refusal)) {
+            // Deletes are committed only if a majority can log them.
+            let delete = if voters - unable >= needed { ", or delete znodes" } else { "" };
+            format!("free space on the disks of these servers until {needed} voters have room{delete}")
         } else {
             format!(
                 "zoolet status of each of these servers names its remedy; writes go on once {needed} voters have room"
@@ -235,7 +234,7 @@ fn remedy_there(refusal: Refusal) -> &'static str {
             "see that server's log for the error of the checkpoint, and mend that; the server repeats it at least every 30 s"
         }
         Refusal::CheckpointHangs => {
-            "see the kernel's log there for the cause, most often a failing medium or cable; if the checkpoint does not end, restart the machine"
+            "see the kernel's log there for the cause, most often a failing medium or cable; if the checkpoint does not end, restart that machine"
         }
         Refusal::Other => "run zoolet status there: it names the reason and the remedy",
     }
@@ -328,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Returns the alarm about refused writes of an ensemble of three that server 1 leads with room.
+    /// Returns the alarm about refused writes of server `own`; of three, server 1 leads and has room.
     fn short_of_room(own: u8, followers: [Option<Refusal>; 2]) -> Option<(String, String)> {
         let alarms = alarms_of(|s| {
             (s.id, s.leader) = (ServerId::new(own), ServerId::new(1));
@@ -361,8 +360,12 @@ mod tests {
             let what = format!("writes are refused: server 1 leads, {lacks}");
             assert_eq!(short_of_room(follower, reasons), Some((what, remedy.to_owned())));
         }
-        let (_, remedy) = short_of_room(1, [full, Some(Refusal::ReadOnly)]).unwrap();
-        assert!(remedy.starts_with("zoolet status of each of these servers"), "{remedy}");
+        let (_, remedy) = short_of_room(1, [Some(Refusal::LogFull); 2]).unwrap();
+        assert_eq!(remedy, "free space on the disks of these servers until 2 voters have room", "no delete is logged");
+        for reason in [Refusal::ReadOnly, Refusal::Shortage(Shortage::Bound)] {
+            let (_, remedy) = short_of_room(1, [full, Some(reason)]).unwrap();
+            assert!(remedy.starts_with("zoolet status of each of these servers"), "{remedy}");
+        }
         assert_eq!(short_of_room(2, [full, None]), None, "two voters have room");
         assert_eq!(short_of_room(2, [full, Some(Refusal::CheckpointHangs)]), None, "a slow checkpoint refuses nothing");
     }

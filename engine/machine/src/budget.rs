@@ -70,7 +70,7 @@ pub enum Part {
     Watches,
     /// Bytes of the watch table.
     WatchBytes,
-    /// Bytes of requests read and not yet answered, and [`REQUEST_BYTES`] for each.
+    /// Bytes of requests read and not yet answered. The client port adds [`REQUEST_BYTES`] for each.
     Outstanding,
     /// Bytes of entries proposed and not yet applied.
     Unapplied,

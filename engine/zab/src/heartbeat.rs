@@ -4,7 +4,7 @@
 
 use crate::discovery::Prospect;
 use crate::peer::{Learner, Peer};
-use crate::synchronization::Learning;
+use crate::synchronization::{Learning, Step};
 use crate::zab::State;
 use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab, mutation};
 
@@ -290,7 +290,8 @@ impl Zab {
             return;
         }
         if !is_settled || mutation::is_on(Mutation::LeaveAlone) {
-            // This server has not settled yet, so returning to the election loses nothing.
+            // This server has not settled yet, so returning to the election loses nothing but a
+            // snapshot that is on its way.
             return self.leave_silent_leader(now);
         }
         if !learning.suspects || learning.retry_at_ms <= now {
@@ -312,7 +313,7 @@ impl Zab {
     /// Late heartbeats extend the patience, because this server's own link may be the cause. A second
     /// follower's suspicion ends that extension. Otherwise the followers would suspect a dead leader
     /// one after the other, and the election would be late. It also ends the longer patience of a
-    /// follower that is still joining.
+    /// follower that is still joining, unless that one receives a snapshot: it would begin anew.
     ///
     /// A leader answers a request at once. So a follower also suspects it if the answer is late.
     fn suspect_at_ms(&self) -> u64 {
@@ -324,9 +325,10 @@ impl Zab {
         } else {
             alone_at_ms.max(learning.heard_ms + u64::from(self.timing.join_ms))
         };
+        let is_receiving = matches!(learning.step, Step::Snapping { .. });
         // A suspicion from before the last heartbeat tells nothing about the silence since then.
         let others_ms = self.peers.iter().filter_map(|peer| peer.suspects_since_ms(learning.leader));
-        let second_ms = others_ms.filter(|&since_ms| since_ms > learning.heard_ms).min();
+        let second_ms = others_ms.filter(|&since_ms| since_ms > learning.heard_ms && !is_receiving).min();
         second_ms.map_or(alone_at_ms, |since_ms| alone_at_ms.min(since_ms.max(learning.silent_at_ms())))
     }
 

@@ -324,11 +324,13 @@ impl Zab {
         learners.map(|(id, learner)| (id, learner.acked(), learner.is_synced()))
     }
 
-    /// Returns whether this server and the synchronized learners for which `holds` is true form a
-    /// quorum; `false` unless it leads.
+    /// Returns whether this server and the learners that can acknowledge entries, and for which
+    /// `holds` is true, form a quorum; `false` unless it leads.
     pub fn is_quorum_of_learners(&self, holds: impl Fn(ServerId) -> bool) -> bool {
-        let is_synced = |peer: &Peer| peer.learner.as_ref().is_some_and(Learner::is_synced);
-        self.role == Role::Leading && self.is_quorum(true, |peer| is_synced(peer) && holds(peer.id))
+        let stall_ms = self.timing.disk_stall_ms;
+        let acks = |learner: &Learner| learner.is_synced() && !learner.is_missed && learner.disk_age_ms < stall_ms;
+        let can_ack = |peer: &Peer| peer.learner.as_ref().is_some_and(acks);
+        self.role == Role::Leading && self.is_quorum(true, |peer| can_ack(peer) && holds(peer.id))
     }
 
     /// Returns the disk of this server, or of a peer with a live link.

@@ -147,9 +147,9 @@ impl Server {
         match self.admission(Need::Write) {
             Admission::Go | Admission::Wait => None,
             Admission::Refuse => Some(match self.refusal() {
-                Some(refusal) => refusal.why(),
-                None if self.quorum_lacks_room() => QUORUM_LACKS_ROOM,
-                None => Refusal::Checkpoint.why(),
+                Some(refusal) if refusal.lacks_room() => refusal.why(),
+                _ if self.quorum_lacks_room() => QUORUM_LACKS_ROOM,
+                refusal => refusal.unwrap_or(Refusal::Checkpoint).why(),
             }),
         }
     }

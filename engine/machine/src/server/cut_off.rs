@@ -63,6 +63,7 @@ impl Server {
 
     /// Closes the connections that have waited long enough for a silent leader.
     pub(super) fn send_waiting_on(&mut self) {
+        // It may have begun to doubt in this very turn.
         self.touches.doubts_since_ms = self.zab.doubts_since_ms();
         let (now_ms, is_cut_off) = (self.now.mono_ms, self.is_cut_off());
         let looks = is_cut_off || self.touches.doubts_since_ms.is_some();

@@ -17,6 +17,8 @@ use zoolet_zab::Role;
 const PROGRESS_MS: u64 = 5_000;
 /// Time a server must have lacked an entry to count as lagging, in milliseconds.
 const LAG_MS: u64 = 10_000;
+/// Time in which the learners of a new leader join it one after the other, in milliseconds.
+const JOINING_MS: u64 = 1_000;
 
 /// Health of this server and of its peers.
 #[derive(Debug, Default)]
@@ -104,10 +106,6 @@ impl Healths {
 impl Server {
     pub(super) fn on_health(&mut self, peer: ServerId, health: Health) {
         self.healths.heard.insert(peer, (health, self.now.mono_ms));
-        if self.leads() && self.quorum_lacks_room() {
-            // Refuse writes that wait for entries in flight: such entries may never be committed.
-            self.admit_waiting();
-        }
     }
 
     /// Updates this server's lag. Called when a commit may be known or an entry was applied.
@@ -200,14 +198,15 @@ impl Server {
     /// server without room. A follower reports a shortage when its own writes would be
     /// refused if it led: its reserve is still there then, and has room for entries in flight.
     ///
-    /// A voter that is down or not synchronized acknowledges nothing, so it counts as one without
-    /// room. As long as no voter reports a lack of room, there is nothing to protect.
+    /// A voter that is down, silent or not synchronized, or whose disk hangs, acknowledges nothing, so
+    /// it counts as one without room. As long as no voter reports a lack of room, there is nothing to
+    /// protect. Nor is anything refused while learners may still be joining a new leader.
     pub(super) fn quorum_lacks_room(&self) -> bool {
         let is_voter = |id: ServerId| self.zab.config().voters().any(|voter| voter.id == id);
         let lacks_room = |(health, _): &(Health, u64)| health.refusal.is_some_and(Refusal::lacks_room);
         let has_room = |id| self.healths.heard.get(&id).is_some_and(|heard| !lacks_room(heard));
         self.healths.heard.iter().any(|(&id, heard)| lacks_room(heard) && is_voter(id))
-            && self.leads()
+            && self.peers.led_since_ms.is_some_and(|since_ms| since_ms + JOINING_MS <= self.now.mono_ms)
             && !self.zab.is_quorum_of_learners(has_room)
     }
 

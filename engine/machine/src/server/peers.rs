@@ -301,5 +301,9 @@ impl Server {
         self.zab.handle_deadline(self.now.mono_ms);
         self.follow_zab();
         self.end_known_orphans();
+        if self.quorum_lacks_room() {
+            // Refuse writes that wait for entries in flight: such entries may never be committed.
+            self.admit_waiting();
+        }
     }
 }

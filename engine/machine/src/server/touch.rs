@@ -137,6 +137,8 @@ impl Server {
             self.history.wait_for_progress(STALL_MS, self.now, now);
         }
         self.now = now;
+        // The present event may end the role, and the protocol then no longer knows.
+        self.touches.doubts_since_ms = self.zab.doubts_since_ms();
         if has_passed {
             self.note_hearing();
         }

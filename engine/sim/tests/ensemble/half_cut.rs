@@ -364,3 +364,31 @@ fn follower_that_hears_no_server_sends_its_clients_on_after_2_s() {
     }
     assert!(all > 10, "{all} clients");
 }
+
+/// Regression: the server did not forget a suspicion that was over. The wait for the next leader
+/// counted from there, so all clients lost their connections at once.
+#[test]
+fn follower_that_suspected_its_leader_for_a_moment_keeps_its_clients_at_the_next_loss() {
+    let mut all = 0;
+    for seed in 0..SEEDS {
+        let (mut world, _sessions) = idle(3, seed);
+        let leader = world.leader().unwrap();
+        let follower = others(&world, leader)[0];
+        others(&world, follower).into_iter().for_each(|other| world.part(other, follower));
+        run_for(&mut world, 1300 * MS);
+        others(&world, follower).into_iter().for_each(|other| world.join(other, follower));
+        run_for(&mut world, 3 * SECOND);
+        assert_eq!(world.leader(), Some(leader), "seed {seed}");
+        let lost_us = world.now_us();
+        world.kill_server(leader);
+        run_for(&mut world, SECOND);
+        let history = world.witness().recorder.so_far();
+        let there = history.connections.iter().filter(|one| one.server == follower && !one.embedded);
+        let open = there.filter(|one| one.ended.is_none_or(|(at, _)| at.us >= lost_us));
+        for one in open {
+            assert_eq!(one.ended, None, "seed {seed}");
+            all += 1;
+        }
+    }
+    assert!(all > 5, "{all} connections");
+}

@@ -40,6 +40,18 @@ fn fill(boxes: &Boxes, server: u8) {
     disk.set_capacity(Some(disk.used_bytes()));
 }
 
+/// Fills the disk of one follower and creates znodes until it reports that. Returns the next number.
+fn fill_and_write(boxes: &mut Boxes, follower: u8, leader: u8, conn: ConnId) -> u32 {
+    fill(boxes, follower);
+    for number in 100..WRITES {
+        if boxes.server(follower).refusal().is_some() {
+            return number;
+        }
+        assert!(boxes.ask(leader, conn, znode(number)).is_ok(), "two of three have room");
+    }
+    panic!("the follower never lacks room");
+}
+
 /// Creates znodes until one is refused, and returns its number.
 fn create_until_refused(boxes: &mut Boxes, server: u8, conn: ConnId, from: u32) -> u32 {
     for number in from..from + WRITES {
@@ -121,12 +133,7 @@ fn deletes_alone_make_room_on_full_followers_and_end_the_refusal() {
 #[test]
 fn writes_are_refused_while_one_follower_is_full_and_the_other_is_down() {
     let (mut boxes, leader, followers, conn) = in_use();
-    fill(&boxes, followers[0]);
-    let mut number = 100;
-    while boxes.server(followers[0]).refusal().is_none() {
-        assert!(boxes.ask(leader, conn, znode(number)).is_ok(), "two of three have room");
-        number += 1;
-    }
+    let number = fill_and_write(&mut boxes, followers[0], leader, conn);
     boxes.kill(followers[1]);
     assert_eq!(boxes.ask(leader, conn, znode(number)), Err(ErrorCode::SystemError));
     assert_eq!(boxes.ask(leader, conn, delete(0)), Ok(Reply::Empty));
@@ -169,4 +176,19 @@ fn one_full_follower_falls_behind_says_why_and_catches_up() {
     boxes.disk(followers[0]).set_capacity(None);
     boxes.advance(1000);
     boxes.until_equal();
+}
+
+/// A disk that hangs reports no error. Its server sends heartbeats and acknowledges nothing.
+#[test]
+fn writes_are_refused_while_one_follower_is_full_and_the_disk_of_the_other_hangs() {
+    let (mut boxes, leader, followers, conn) = in_use();
+    let number = fill_and_write(&mut boxes, followers[0], leader, conn);
+    boxes.hanging.insert(followers[1]);
+    assert!(boxes.ask(leader, conn, znode(number)).is_ok(), "nobody knows yet that the disk hangs");
+    boxes.advance(2000);
+    assert_eq!(boxes.ask(leader, conn, znode(number + 1)), Err(ErrorCode::SystemError));
+    assert_eq!(boxes.ask(leader, conn, delete(0)), Ok(Reply::Empty));
+    boxes.hanging.clear();
+    boxes.advance(2000);
+    assert!(boxes.ask(leader, conn, znode(number + 1)).is_ok(), "two of three have room again");
 }

@@ -1,7 +1,7 @@
 //! Refused writes, of this server and of others: each cause has a remedy of its own.
 
 use super::{AlarmKind, Raise, by};
-use crate::seam::health::{QUORUM_LACKS_ROOM, Shortage};
+use crate::seam::health::{DiskTrouble, QUORUM_LACKS_ROOM, Shortage};
 use crate::status::{Refusal, Status};
 use zoolet_model::ServerId;
 use zoolet_zab::{Kind, Role};
@@ -127,8 +127,8 @@ impl Room {
 
     /// Returns the number of voters, and the voters without room.
     ///
-    /// A voter that is not linked, not synchronized or not counted cannot acknowledge writes. It is
-    /// in the list with no reason.
+    /// A voter that is not linked, not synchronized or not counted, or whose disk hangs, cannot
+    /// acknowledge writes. It is in the list with no reason.
     fn lacking(status: &Status) -> (usize, Vec<(ServerId, Option<Refusal>)>) {
         let voters = || status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).map(|(id, _)| *id);
         let lacking = |id: ServerId| {
@@ -137,6 +137,7 @@ impl Room {
             }
             let Some(member) = status.said.iter().find(|member| member.id == id) else { return Some((id, None)) };
             let is_late = status.uncounted.contains(&id)
+                || member.health.disk.contains(DiskTrouble::Hangs)
                 || status.learners.iter().any(|learner| learner.id == id && !learner.is_synced);
             match member.health.refusal.filter(|refusal| refusal.lacks_room()) {
                 None if is_late => Some((id, None)),
